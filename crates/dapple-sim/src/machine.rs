@@ -41,7 +41,11 @@ pub(crate) struct Machine {
     program: Program,
     main: Option<JoinHandle<()>>,
     clocks: Simulated,
+    /// The time of its clocks.
     synced_at: Duration,
+    /// How many microseconds a second its clocks gain, and since when: a time of the simulation, and the same of its clocks.
+    drift: i64,
+    drift_since: (Duration, Duration),
     random: Random,
     failure: Failure,
 }
@@ -75,6 +79,8 @@ impl Machine {
             main: None,
             clocks,
             synced_at: Duration::ZERO,
+            drift: 0,
+            drift_since: (Duration::ZERO, Duration::ZERO),
             random,
             failure,
         }
@@ -143,8 +149,23 @@ impl Machine {
     }
 
     fn sync(&mut self, now: Duration) {
-        self.clocks.advance(now - self.synced_at);
-        self.synced_at = now;
+        let (since, clock_since) = self.drift_since;
+        let clock = clock_since + scaled(now - since, self.rate(), MILLION).0;
+        self.clocks.advance(clock - self.synced_at);
+        self.synced_at = clock;
+    }
+
+    /// How many microseconds its clocks go in a second. They never stand.
+    fn rate(&self) -> u64 {
+        MILLION.saturating_add_signed(self.drift).max(1)
+    }
+
+    /// Lets the clocks gain so much more from now on.
+    pub(crate) fn drift(&mut self, more: i64, now: Duration) {
+        self.sync(now);
+        self.drift += more;
+        self.drift_since = (now, self.synced_at);
+        self.look_at_timers();
     }
 
     /// Lets the wall clock jump.
@@ -170,7 +191,13 @@ impl Machine {
     fn look_at_timers(&mut self) {
         let driver = self.stepped.as_ref().and_then(|stepped| stepped.handle().driver::<EpollDriver>());
         let next = driver.and_then(EpollDriver::next_timer);
-        self.next_timer = next.map(|at| at.saturating_duration_since(start()));
+        let (since, clock_since) = self.drift_since;
+        self.next_timer = next.map(|at| {
+            let left = at.saturating_duration_since(start()).saturating_sub(clock_since);
+            let (time, is_cut) = scaled(left, MILLION, self.rate());
+            // Not before the clocks show it.
+            since.saturating_add(time + Duration::from_nanos(is_cut.into()))
+        });
     }
 
     /// Wakes a worker of the seed's choice, if none is awake.
@@ -224,6 +251,18 @@ impl Drop for Machine {
 pub(crate) fn fail(failure: &Failure, why: String) {
     failure.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(why);
 }
+
+/// So many times this time, divided by that, and whether a part of a nanosecond was cut off.
+fn scaled(time: Duration, times: u64, by: u64) -> (Duration, bool) {
+    if times == by {
+        return (time, false);
+    }
+    let (product, by) = (time.as_nanos().saturating_mul(times.into()), u128::from(by));
+    let nanos = u64::try_from(product / by).unwrap_or(u64::MAX - 1);
+    (Duration::from_nanos(nanos), !product.is_multiple_of(by))
+}
+
+const MILLION: u64 = 1_000_000;
 
 /// The wall clocks begin at 2030-01-01.
 const WALL_START: Duration = Duration::from_secs(1_893_456_000);

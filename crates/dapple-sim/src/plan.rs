@@ -52,6 +52,11 @@ pub enum Fault {
     Loss(Ways, u32),
     /// The wall clock of the host goes forward by so much, and back at the end.
     WallClock(String, Duration),
+    /// The wall clock of the host goes back by so much, and forward at the end.
+    WallClockBack(String, Duration),
+    /// Both clocks of the host gain so many microseconds a second, or lose them if there are less than zero; at the end, what they have
+    /// gained or lost stays. They lose less than a second each second, whatever is asked for.
+    Drift(String, i32),
     /// The name server that the host asks gives bad answers.
     Names(String, NameFault),
     /// The disk of the host misbehaves.
@@ -113,6 +118,11 @@ impl fmt::Display for Fault {
             Fault::Latency(ways, times) => write!(f, "packets {ways} take {times} times as long"),
             Fault::Loss(ways, rate) => write!(f, "{rate} of a million datagrams {ways} are lost"),
             Fault::WallClock(host, by) => write!(f, "the wall clock of {host} is {by:?} fast"),
+            Fault::WallClockBack(host, by) => write!(f, "the wall clock of {host} is {by:?} slow"),
+            Fault::Drift(host, rate) => {
+                let what = if *rate < 0 { "lose" } else { "gain" };
+                write!(f, "the clocks of {host} {what} {} us a second", rate.unsigned_abs())
+            }
             Fault::Disk(host, DiskFault::Errors) => write!(f, "the disk of {host} fails"),
             Fault::Disk(host, DiskFault::Full) => write!(f, "the disk of {host} is full"),
             Fault::Disk(host, DiskFault::Slow(by)) => write!(f, "the disk of {host} is {by:?} slow"),
@@ -129,6 +139,11 @@ impl Fault {
         let mut below = |most: Duration| random.within(&(Duration::ZERO..most));
         match self {
             Fault::WallClock(host, by) => Fault::WallClock(host, below(by)),
+            Fault::WallClockBack(host, by) => Fault::WallClockBack(host, below(by)),
+            Fault::Drift(host, rate) => {
+                let rate = i64::from(rate.unsigned_abs());
+                Fault::Drift(host, (random.below(2 * rate as usize + 1) as i64 - rate) as i32)
+            }
             Fault::Disk(host, DiskFault::Slow(by)) => Fault::Disk(host, DiskFault::Slow(below(by))),
             Fault::Names(host, NameFault::Slow(by)) => Fault::Names(host, NameFault::Slow(below(by))),
             Fault::Latency(ways, times) => Fault::Latency(ways, 1 + random.below(times.max(1) as usize) as u32),
@@ -251,9 +266,14 @@ impl Faults {
         both(one, other).into_iter().fold(self, |faults, ways| faults.with(Fault::Loss(ways, per_million)))
     }
 
-    /// The wall clock of the host may be wrong by up to `by`.
+    /// The wall clock of the host may be wrong by up to `by`, ahead or behind.
     pub fn wall_clock(self, host: &str, by: Duration) -> Faults {
-        self.with(Fault::WallClock(host.to_owned(), by))
+        self.with(Fault::WallClock(host.to_owned(), by)).with(Fault::WallClockBack(host.to_owned(), by))
+    }
+
+    /// Both clocks of the host may go too fast or too slow by up to so many microseconds a second.
+    pub fn drift(self, host: &str, us_per_second: u32) -> Faults {
+        self.with(Fault::Drift(host.to_owned(), i32::try_from(us_per_second).unwrap_or(i32::MAX)))
     }
 
     /// The host may get no addresses for names, wrong ones, or late ones: by up to `by`.

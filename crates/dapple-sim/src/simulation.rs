@@ -474,6 +474,11 @@ impl Simulation {
             Fault::Reset(_) if begins => self.reset_all(first),
             Fault::Reset(_) => {}
             Fault::WallClock(_, by) => self.machines[first].shift_wall(by, begins),
+            Fault::WallClockBack(_, by) => self.machines[first].shift_wall(by, !begins),
+            Fault::Drift(_, rate) => {
+                let now = lock(&self.world).now;
+                self.machines[first].drift(if begins { i64::from(rate) } else { -i64::from(rate) }, now);
+            }
             Fault::Disk(_, how) => {
                 let faults = &mut lock(&self.world).hosts[first].disk.faults;
                 faults.retain(|(fault, _)| *fault != number);
@@ -588,6 +593,7 @@ impl fmt::Debug for Simulation {
 fn hosts_of(fault: &Fault) -> Vec<&str> {
     match fault {
         Fault::Crash(host) | Fault::Freeze(host) | Fault::Isolate(host) | Fault::Reset(host) => vec![host],
+        Fault::WallClockBack(host, _) | Fault::Drift(host, _) => vec![host],
         Fault::WallClock(host, _) | Fault::Names(host, _) | Fault::Disk(host, _) => vec![host],
         Fault::Latency(Ways::Of(host), _) | Fault::Loss(Ways::Of(host), _) => vec![host],
         Fault::Latency(Ways::From(from, to), _) | Fault::Loss(Ways::From(from, to), _) => vec![from, to],

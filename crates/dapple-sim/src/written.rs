@@ -71,6 +71,9 @@ fn fault(text: &str) -> Option<Fault> {
         ["one", "connection", "between", one, "and", other, "stalls"] => Fault::Stall(one.to_owned(), other.to_owned()),
         ["connections", "of", host, "are", "reset"] => Fault::Reset(host.to_owned()),
         ["the", "wall", "clock", "of", host, "is", by, "fast"] => Fault::WallClock(host.to_owned(), duration(by)?),
+        ["the", "wall", "clock", "of", host, "is", by, "slow"] => Fault::WallClockBack(host.to_owned(), duration(by)?),
+        ["the", "clocks", "of", host, "gain", by, "us", "a", "second"] => Fault::Drift(host.to_owned(), drift(by)?),
+        ["the", "clocks", "of", host, "lose", by, "us", "a", "second"] => Fault::Drift(host.to_owned(), -drift(by)?),
         ["names", "that", host, "looks", "up", "are", ref how @ ..] => Fault::Names(host.to_owned(), name_fault(how)?),
         ["the", "disk", "of", host, ref how @ ..] => Fault::Disk(host.to_owned(), disk_fault(how)?),
         [host, "crashes"] => Fault::Crash(host.to_owned()),
@@ -79,6 +82,11 @@ fn fault(text: &str) -> Option<Fault> {
         _ => return None,
     };
     Some(fault)
+}
+
+/// How much clocks gain or lose, in us a second.
+fn drift(text: &str) -> Option<i32> {
+    text.parse().ok().filter(|by| *by >= 0)
 }
 
 fn ways_of(words: &[&str]) -> Option<Ways> {
@@ -140,6 +148,7 @@ mod tests {
         let faults = faults.wall_clock("b", second * 9).names("c", second).disk("b", second);
         let faults = faults
             .stall("a", "b")
+            .drift("a", 900)
             .latency("a", 9)
             .latency_between("a", "b", 9)
             .loss("c", 900_000)
@@ -169,6 +178,7 @@ mod tests {
             "at 1s, for 1s: names that db looks up are late",
             "at 1s, for 1s: packets to db take 9 times as long",
             "at 1s, for 1s: packets of db take -9 times as long",
+            "at 1s, for 1s: the clocks of db lose -9 us a second",
             "at 1s, for 1s: some of a million datagrams of db are lost",
             "at 1s, for 1s:",
             "1: ",

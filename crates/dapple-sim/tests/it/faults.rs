@@ -180,6 +180,70 @@ fn a_wall_clock_jumps_and_the_other_one_does_not() {
 }
 
 #[test]
+fn a_wall_clock_goes_back_and_returns() {
+    let mut sim = Simulation::new(1);
+    sim.client("client", || async {
+        let (start, wall) = (Instant::now(), environment::system_now());
+        sleep(SECOND * 2).await;
+        assert!(wall.duration_since(environment::system_now()).unwrap() > SECOND * 97);
+        assert!(start.elapsed() < SECOND * 3);
+        sleep(SECOND * 3).await;
+        let since = environment::system_now().duration_since(wall).unwrap();
+        assert!(since >= SECOND * 5 && since < SECOND * 6, "{since:?}");
+    });
+    sim.plan(with(Fault::WallClockBack("client".into(), SECOND * 100), 1, 3));
+    assert_eq!(sim.run().failure, None);
+}
+
+/// When the timers of a host fire that has one each tenth of a second: for so many seconds of its clocks, in those of another host.
+fn ticks_under(fault: Fault, lasts: u32, seconds: u32) -> Vec<Duration> {
+    let (clock, ticks) = (Arc::new(Mutex::new(Duration::ZERO)), Arc::new(Mutex::new(Vec::new())));
+    let mut sim = Simulation::new(1);
+    let shown = clock.clone();
+    sim.host("right", move || {
+        let shown = shown.clone();
+        async move {
+            loop {
+                sleep(Duration::from_millis(1)).await;
+                *shown.lock().unwrap() = environment::start().elapsed();
+            }
+        }
+    });
+    let of_client = ticks.clone();
+    sim.client("client", move || {
+        let (clock, ticks) = (clock.clone(), of_client.clone());
+        async move {
+            let (start, wall) = (Instant::now(), environment::system_now());
+            for tick in 1..=seconds * 10 {
+                dapple_sim::time::sleep_until(start + SECOND * tick / 10).await;
+                let late = start.elapsed() - SECOND * tick / 10;
+                assert!(late < SECOND / 100, "tick {tick} is {late:?} late by its own clock");
+                let by_wall = environment::system_now().duration_since(wall).unwrap();
+                assert_eq!(by_wall, start.elapsed(), "both clocks drift");
+                ticks.lock().unwrap().push(*clock.lock().unwrap());
+            }
+        }
+    });
+    sim.plan(with(fault, 1, lasts));
+    assert_eq!(sim.run().failure, None);
+    Arc::into_inner(ticks).unwrap().into_inner().unwrap()
+}
+
+#[test]
+fn clocks_drift_for_as_long_as_the_plan_says() {
+    let near = |time: Duration, seconds: f64| (time.as_secs_f64() - seconds).abs() < 0.02;
+    // From second 1 on they go at one and a half times their speed, for two seconds.
+    let fast = ticks_under(Fault::Drift("client".into(), 500_000), 2, 6);
+    assert!(near(fast[9], 1.0) && near(fast[24], 2.0) && near(fast[39], 3.0) && near(fast[59], 5.0), "{fast:?}");
+    // And at half of it.
+    let slow = ticks_under(Fault::Drift("client".into(), -500_000), 2, 4);
+    assert!(near(slow[9], 1.0) && near(slow[14], 2.0) && near(slow[19], 3.0) && near(slow[39], 5.0), "{slow:?}");
+    // They nearly stand, whatever is asked for.
+    let stood = ticks_under(Fault::Drift("client".into(), i32::MIN), 2, 2);
+    assert!(near(stood[8], 0.9) && near(stood[10], 3.1) && near(stood[19], 4.0), "{stood:?}");
+}
+
+#[test]
 fn a_reset_reaches_both_sides() {
     let mut sim = Simulation::new(1);
     sim.host("server", keep);

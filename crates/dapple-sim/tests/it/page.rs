@@ -88,7 +88,7 @@ fn the_bugs_of_the_page_are_found_one_after_the_other() {
 fn each_line_of_a_plan_on_the_page_is_read() {
     let page = include_str!("../../../../docs/simulation.md");
     let lines: Vec<&str> = page.lines().filter(|line| line.starts_with("at 1s, for ")).collect();
-    assert_eq!(lines.len(), 17);
+    assert_eq!(lines.len(), 20);
     for line in lines {
         assert_eq!(line.parse::<Plan>().unwrap().to_string(), format!("0: {line}\n"));
     }
