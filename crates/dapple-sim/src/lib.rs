@@ -34,10 +34,10 @@
 //! });
 //! ```
 //!
-//! A panic refuses the rest, and says so: file descriptors (Unix sockets, pipes, children, signals, metadata of files),
-//! sockets of the standard library, and threads of a program's own. `std::time::Instant` is the simulation's clock. Parts that this crate
-//! does not see stay real, and show as a seed that does not decide everything: `std::time::SystemTime`, and the order of a `HashMap` with
-//! the standard library's keys.
+//! A panic or an error refuses the rest, and the simulation fails with a sentence that says what to use instead: file descriptors (Unix
+//! sockets, pipes, children, signals, links), and of the standard library threads, their `sleep`, sockets, pipes and look-ups of names.
+//! `std::time::Instant` is the simulation's clock. Parts that this crate does not see stay real, and show as a seed that does not decide
+//! everything: `std::time::SystemTime`, `available_parallelism`, and the order of a `HashMap` with the standard library's keys.
 
 #![forbid(unsafe_code)]
 
