@@ -330,7 +330,7 @@ impl Simulation {
         false
     }
 
-    /// The names of the clients whose programs have not ended.
+    /// The names of the clients with programs that have not ended.
     fn clients_left(&self) -> String {
         let left = self.machines.iter().filter(|machine| machine.is_client && !machine.is_done);
         left.map(|machine| &*machine.name).collect::<Vec<_>>().join(", ")

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use crate::plan::Plan;
 
-/// What happened when, on which host. Steps that follow each other on a worker are one stretch.
+/// The stretches in which each worker ran, and the events. Steps that follow each other on a worker are one stretch.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Timeline {
     hosts: Vec<String>,

@@ -255,7 +255,8 @@ fn a_reset_reaches_both_sides() {
     assert_eq!(sim.run().failure, None);
 }
 
-/// What a server reads that sends after so many seconds: after three, a cut has begun, and the client has reset the connection.
+/// The outcome of a read on a server that sends after so many seconds: after three, a cut has begun, and the client has reset the
+/// connection.
 fn read_after_a_reset(sends_after: u64, cut_for: u64) -> (Result<usize, ErrorKind>, Duration) {
     let read = Arc::new(Mutex::new(None));
     let of_server = read.clone();
@@ -315,7 +316,7 @@ fn attempt_during(fault: Fault, seconds: u32) -> (Option<ErrorKind>, Duration) {
 }
 
 #[test]
-fn a_client_whose_answer_is_lost_asks_again() {
+fn a_client_asks_again_when_the_answer_is_lost() {
     let (error, at) = attempt_during(Fault::Crash("server".into()), 1);
     assert_eq!(error, None, "the server is up again");
     assert!(at > Duration::from_secs(1) && at < Duration::from_secs(3), "{at:?}");

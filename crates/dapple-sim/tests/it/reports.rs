@@ -1,4 +1,4 @@
-//! What is said of simulations that fail, and of those that cannot run.
+//! Reports of simulations that fail, and of those that cannot run.
 
 use std::time::Duration;
 

@@ -53,8 +53,8 @@ pub fn channel<T>(value: T) -> (Sender<T>, Receiver<T>) {
     (tx, rx)
 }
 
-/// What the two ends share. The version changes under the lock of the value, and before the receivers are woken; who waits has
-/// registered before looking at it. So no change is missed.
+/// The part that the two ends share. The version changes under the lock of the value, and before the receivers are woken; a receiver
+/// that waits has registered before it looks at the version. So it misses no change.
 struct Shared<T> {
     value: RwLock<T>,
     /// [`CHANGE`] times the number of changes, and [`CLOSED`].
@@ -148,7 +148,7 @@ impl<T> Sender<T> {
 
     /// Changes the value in place, also without a receiver, and wakes all receivers.
     ///
-    /// The value is locked while the closure runs: it must not use the channel. If it panics, nobody is woken.
+    /// The value is locked while the closure runs: it must not use the channel. If it panics, no receiver is woken.
     pub fn send_modify(&self, f: impl FnOnce(&mut T)) {
         self.send_if_modified(|value| {
             f(value);

@@ -87,7 +87,7 @@ fn load_over_own_tcp(chromium: &Chromium, dapple: &Path, folder: &Path) -> Resul
         return Ok("SKIPPED, it needs root, /dev/net/tun, and the programs unshare, nsenter and ip".to_owned());
     }
     let mut command = Command::new("unshare");
-    // The shell becomes the server, whose network the browser enters.
+    // The shell becomes the server; the browser enters its network.
     command.args(["--net", "sh", "-c", OWN_TCP]).arg(dapple).arg(folder.join("site"));
     let server = Server::spawn(command)?;
     let chromium = chromium.in_network_of(server.pid());
