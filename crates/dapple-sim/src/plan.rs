@@ -138,8 +138,10 @@ impl Fault {
     fn up_to(self, random: &mut Random) -> Fault {
         let mut below = |most: Duration| random.within(&(Duration::ZERO..most));
         match self {
-            Fault::WallClock(host, by) => Fault::WallClock(host, below(by)),
-            Fault::WallClockBack(host, by) => Fault::WallClockBack(host, below(by)),
+            Fault::WallClock(host, by) => {
+                let by = below(by);
+                if random.below(2) == 0 { Fault::WallClock(host, by) } else { Fault::WallClockBack(host, by) }
+            }
             Fault::Drift(host, rate) => {
                 let rate = i64::from(rate.unsigned_abs());
                 Fault::Drift(host, (random.below(2 * rate as usize + 1) as i64 - rate) as i32)
@@ -268,7 +270,7 @@ impl Faults {
 
     /// The wall clock of the host may be wrong by up to `by`, ahead or behind.
     pub fn wall_clock(self, host: &str, by: Duration) -> Faults {
-        self.with(Fault::WallClock(host.to_owned(), by)).with(Fault::WallClockBack(host.to_owned(), by))
+        self.with(Fault::WallClock(host.to_owned(), by))
     }
 
     /// Both clocks of the host may go too fast or too slow by up to so many microseconds a second.

@@ -153,9 +153,14 @@ mod tests {
             .latency_between("a", "b", 9)
             .loss("c", 900_000)
             .loss_between("b", "c", 9);
+        let mut texts = String::new();
         for seed in 0..200 {
             let plan = faults.plan(&mut Random::new(seed));
+            texts += &plan.to_string();
             assert_eq!(plan.to_string().parse(), Ok(plan));
+        }
+        for both in [["s fast\n", "s slow\n"], ["clocks of a gain", "clocks of a lose"]] {
+            assert!(both.iter().all(|text| texts.contains(text)), "{both:?}");
         }
     }
 
