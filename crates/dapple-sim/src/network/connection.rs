@@ -235,9 +235,10 @@ impl World {
                 break;
             }
         }
-        let readiness = own.readiness.clone();
+        let (readiness, own, from) = (own.readiness.clone(), own.addr, theirs.addr);
         self.tell(to, readiness.as_ref(), ready);
-        self.trace.note([2, number << 1 | side as u64, len]);
+        let end = if ready.read_ended { ", and the end" } else { "" };
+        self.line([2, number << 1 | side as u64, len], format_args!("{own} gets {len} bytes from {from}{end}"));
         if was_stuck {
             self.send_again(number, 1 - side);
         }

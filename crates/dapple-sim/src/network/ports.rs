@@ -147,7 +147,7 @@ impl World {
         port.waiting.push_back((bytes, from));
         let readiness = port.readiness.clone();
         self.tell(host, readiness.as_ref(), Ready { readable: true, ..Ready::default() });
-        self.trace.note([4, host as u64, len]);
+        self.line([4, host as u64, len], format_args!("{to} gets a datagram of {len} bytes from {from}"));
     }
 }
 

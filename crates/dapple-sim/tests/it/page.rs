@@ -67,7 +67,8 @@ fn report(mended: Mended) -> String {
 fn is_on_the_page(report: &str) {
     let page = include_str!("../../../../docs/simulation.md");
     let page: Vec<&str> = page.lines().map(str::trim).collect();
-    let counted = report.lines().filter(|line| line.contains("left: ") || line.contains("again by: "));
+    let counted =
+        report.lines().filter(|line| ["left: ", "right: ", "again by: "].iter().any(|part| line.contains(part)));
     for line in counted.map(str::trim) {
         assert!(page.contains(&line), "the page lacks {line:?} of\n{report}");
     }
