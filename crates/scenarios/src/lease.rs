@@ -56,7 +56,7 @@ fn lease(sim: &mut Simulation, bug: Option<Bug>) {
             }
         });
     }
-    let mut faults = Faults::new(Duration::from_secs(30)).crash("server").at_most(10);
+    let mut faults = Faults::new(Duration::from_secs(30)).crash("server").latency("server", 1_000).at_most(10);
     for client in ["client0", "client1", "client2"] {
         faults = faults.freeze(client).cut(client, "server").wall_clock(client, Duration::from_secs(10));
     }
