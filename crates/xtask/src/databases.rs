@@ -14,14 +14,16 @@ pub(crate) fn run() -> Result<bool, String> {
     Ok(status.success())
 }
 
-/// For `cargo xtask test`, before its tests, which find the servers and the clients of the network's tests themselves. A missing one is
-/// an error in CI; elsewhere the tests that need it are skipped, and report that.
+/// For `cargo xtask test`, before its tests, which find the servers and the clients of the network's tests themselves. A missing server
+/// is an error in CI; elsewhere the tests that need it are skipped, and report that.
 pub(crate) fn install_if_missing() -> Result<bool, String> {
-    for programs in [&SERVERS, &CLIENTS] {
-        match install(programs) {
-            Err(problem) if std::env::var_os("CI").is_none() => println!("databases: SKIPPED, {problem}"),
-            outcome => outcome?,
-        }
+    match install(&SERVERS) {
+        Err(problem) if std::env::var_os("CI").is_none() => println!("databases: SKIPPED, {problem}"),
+        outcome => outcome?,
+    }
+    // Not every system has them as packages; the tests say that they skip.
+    if let Err(problem) = install(&CLIENTS) {
+        println!("databases: {problem}");
     }
     Ok(true)
 }
