@@ -136,7 +136,7 @@ impl World {
             State::Broken(_) => self.send_reset(number, 0, ErrorKind::ConnectionReset),
             State::Open | State::Connecting => {}
         }
-        let again = RETRY * (1 << attempt);
+        let again = RETRY * 1_u32.checked_shl(attempt).unwrap_or(u32::MAX);
         if again > self.network.patience {
             let why = if knows { ErrorKind::TimedOut } else { ErrorKind::HostUnreachable };
             return self.reset(number, 0, why);

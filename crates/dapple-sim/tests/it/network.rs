@@ -402,3 +402,14 @@ fn datagrams_are_lost_and_come_twice_and_late() {
     });
     assert_eq!(sim.run().failure, None);
 }
+
+#[test]
+fn a_client_without_end_of_patience_asks_until_the_time_is_over() {
+    let mut sim = Simulation::new(1);
+    sim.settings(|settings| {
+        (settings.time_max, settings.network.patience) = (Duration::from_secs(3600 * 24 * 365 * 100), Duration::MAX)
+    });
+    sim.client("client", || async { drop(TcpStream::connect("10.0.0.9:1").await) });
+    let failure = sim.run().failure.expect("the time is over");
+    assert!(failure.starts_with("given up after"), "{failure}");
+}
