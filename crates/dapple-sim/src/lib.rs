@@ -57,7 +57,7 @@ mod written;
 
 pub use dapple_io::{fs, net, time};
 pub use plan::{DiskFault, Fault, Faults, NameFault, Plan, Ways};
-pub use seeds::{check, report, run_plan, run_seed, shrink};
+pub use seeds::{check, explain, report, run_drawn, run_plan, run_seed, shrink};
 pub use settings::{Network, Settings};
 pub use simulation::{Outcome, Simulation};
 pub use written::PlanError;

@@ -1,8 +1,6 @@
 //! Many seeds of one scenario, and what is said of one that fails.
 
 use std::env;
-use std::fs::File;
-use std::io::BufWriter;
 use std::path::Path;
 
 use crate::plan::Plan;
@@ -31,11 +29,13 @@ pub fn check(name: &str, seeds: u64, scenario: impl Fn(&mut Simulation)) {
         if file.is_some() {
             sim.timeline();
         }
-        sim.catching(|sim| scenario(sim));
-        let outcome = sim.run();
+        let outcome = made(sim, &scenario);
         eprintln!("{name}: {outcome}");
         if let Some(file) = file {
-            draw(&outcome, Path::new(&file));
+            match outcome.save_timeline(Path::new(&file)) {
+                Ok(()) => eprintln!("the time line is in {}: open it at ui.perfetto.dev", file.display()),
+                Err(error) => eprintln!("cannot write the time line to {}: {error}", file.display()),
+            }
         }
         let planned = outcome.plan.len();
         let missing = kept.iter().flatten().find(|number| **number >= planned);
@@ -43,7 +43,7 @@ pub fn check(name: &str, seeds: u64, scenario: impl Fn(&mut Simulation)) {
             missing.is_none(),
             "DAPPLE_SIM_FAULTS: {name} has no fault {missing:?}; seed {seed} has {planned}, counted from 0"
         );
-        assert!(outcome.failure.is_none(), "{}", text(name, &outcome, kept.as_deref()));
+        assert!(outcome.failure.is_none(), "{}", told_with_command(name, &outcome));
         return;
     }
     assert!(faults.is_none(), "DAPPLE_SIM_FAULTS has the faults of one seed: DAPPLE_SIM_SEED must name it");
@@ -99,22 +99,30 @@ pub fn run_seed(seed: u64, scenario: &impl Fn(&mut Simulation)) -> Outcome {
 pub fn run_plan(seed: u64, plan: &Plan, scenario: &impl Fn(&mut Simulation)) -> Outcome {
     let mut sim = Simulation::with(seed, LINES_MAX, None);
     sim.replace_plan(plan.clone());
-    sim.catching(|sim| scenario(sim));
-    sim.run()
+    made(sim, scenario)
 }
 
-/// Writes the time line of a simulation to a file.
-fn draw(outcome: &Outcome, file: &Path) {
-    let written = File::create(file).and_then(|created| outcome.write_timeline(BufWriter::new(created)));
-    match written {
-        Ok(()) => eprintln!("the time line is in {}: open it at ui.perfetto.dev", file.display()),
-        Err(error) => eprintln!("cannot write the time line to {}: {error}", file.display()),
-    }
+/// Runs one seed of a scenario; the outcome has a time line, see [`Outcome::save_timeline`].
+///
+/// ```
+/// let outcome = dapple_sim::run_drawn(7, &|sim| sim.client("client", || async {}));
+/// let mut file = Vec::new();
+/// outcome.write_timeline(&mut file)?;
+/// # Ok::<(), std::io::Error>(())
+/// ```
+pub fn run_drawn(seed: u64, scenario: &impl Fn(&mut Simulation)) -> Outcome {
+    let mut sim = Simulation::new(seed);
+    sim.timeline();
+    made(sim, scenario)
 }
 
 fn run(seed: u64, lines_max: usize, kept: Option<Vec<usize>>, scenario: &impl Fn(&mut Simulation)) -> Outcome {
-    let mut sim = Simulation::with(seed, lines_max, kept);
-    sim.catching(scenario);
+    made(Simulation::with(seed, lines_max, kept), scenario)
+}
+
+/// Lets the scenario make its hosts, and runs them.
+fn made(mut sim: Simulation, scenario: &impl Fn(&mut Simulation)) -> Outcome {
+    sim.catching(|sim| scenario(sim));
     sim.run()
 }
 
@@ -181,28 +189,45 @@ fn kind(failure: Option<&str>) -> String {
 /// assert!(report.contains("on purpose") && report.contains("DAPPLE_SIM_SEED=7"));
 /// ```
 pub fn report(name: &str, failed: &Outcome, scenario: &impl Fn(&mut Simulation)) -> String {
-    let kept = shrink(failed, scenario);
-    let smallest = run(failed.seed, LINES_MAX, Some(kept.clone()), scenario);
-    text(name, &smallest, Some(&kept))
+    told_with_command(name, &smallest(failed, scenario))
 }
 
-fn text(name: &str, outcome: &Outcome, kept: Option<&[usize]>) -> String {
-    let plan = outcome.plan.to_string();
-    let of_plan = plan.lines().enumerate().filter(|(number, _)| kept.is_none_or(|kept| kept.contains(number)));
+/// The same without the line that runs it again, for programs with a command of their own.
+///
+/// ```
+/// use dapple_sim::{Simulation, explain, run_seed};
+///
+/// let scenario = |sim: &mut Simulation| sim.client("client", || async { panic!("on purpose") });
+/// assert!(!explain("panics", &run_seed(7, &scenario), &scenario).contains("cargo test"));
+/// ```
+pub fn explain(name: &str, failed: &Outcome, scenario: &impl Fn(&mut Simulation)) -> String {
+    told(name, &smallest(failed, scenario))
+}
+
+/// The simulation that fails with the fewest faults that were found, with its last events.
+fn smallest(failed: &Outcome, scenario: &impl Fn(&mut Simulation)) -> Outcome {
+    run(failed.seed, LINES_MAX, Some(shrink(failed, scenario)), scenario)
+}
+
+fn told(name: &str, outcome: &Outcome) -> String {
+    let (plan, kept) = (outcome.plan.to_string(), &outcome.kept);
+    let of_plan = plan.lines().enumerate().filter(|(number, _)| kept.as_ref().is_none_or(|kept| kept.contains(number)));
     let faults: Vec<&str> = of_plan.map(|(_, line)| line).collect();
-    let list = kept.map(|kept| kept.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
+    format!(
+        "{name}: {outcome}\nfaults:\n  {}\nthe last events:\n{}",
+        if faults.is_empty() { "none".to_owned() } else { faults.join("\n  ") },
+        outcome.lines.join("\n"),
+    )
+}
+
+fn told_with_command(name: &str, outcome: &Outcome) -> String {
+    let list = outcome.kept.as_ref().map(|kept| kept.iter().map(ToString::to_string).collect::<Vec<_>>().join(","));
     let variable = list.map(|list| format!(" DAPPLE_SIM_FAULTS={list}")).unwrap_or_default();
-    let lines: Vec<&str> = outcome.lines.iter().map(|line| &**line).collect();
     let test = name.rsplit("::").next().unwrap_or(name);
     // A name that is no name of a test is none to choose it by.
     let is_test = test.chars().all(|c| c.is_alphanumeric() || c == '_');
     let test = if is_test { format!(" {test}") } else { String::new() };
-    format!(
-        "{name}: {outcome}\nfaults:\n  {}\nthe last events:\n{}\nagain by: DAPPLE_SIM_SEED={}{variable} cargo test{test}",
-        if faults.is_empty() { "none".to_owned() } else { faults.join("\n  ") },
-        lines.join("\n"),
-        outcome.seed,
-    )
+    format!("{}\nagain by: DAPPLE_SIM_SEED={}{variable} cargo test{test}", told(name, outcome), outcome.seed)
 }
 
 fn number_of(variable: &str) -> Option<u64> {

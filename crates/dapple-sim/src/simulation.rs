@@ -1,9 +1,11 @@
 //! The simulation: which worker of which host goes next, and when time moves.
 
 use std::fmt;
+use std::fs::File;
 use std::future::Future;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::Path;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -109,6 +111,14 @@ impl Outcome {
     pub fn write_timeline(&self, to: impl io::Write) -> io::Result<()> {
         let none = Timeline::default();
         self.timeline.as_ref().unwrap_or(&none).write(&self.plan, self.kept.as_deref(), to)
+    }
+
+    /// [`Outcome::write_timeline`] to a new file.
+    ///
+    /// # Errors
+    /// The file cannot be made or written.
+    pub fn save_timeline(&self, file: &Path) -> io::Result<()> {
+        self.write_timeline(io::BufWriter::new(File::create(file)?))
     }
 }
 

@@ -85,7 +85,8 @@ impl Timeline {
             lines.push(json!({ "name": text, "ph": "i", "s": "g", "pid": 1, "tid": 0, "ts": us(at) }));
         }
         let lines: Vec<String> = lines.iter().map(ToString::to_string).collect();
-        writeln!(to, "[\n{}\n]", lines.join(",\n"))
+        writeln!(to, "[\n{}\n]", lines.join(",\n"))?;
+        to.flush()
     }
 }
 

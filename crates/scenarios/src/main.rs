@@ -8,11 +8,11 @@ mod parallel;
 mod tests;
 
 use std::ops::ControlFlow;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use dapple_sim::{Outcome, Plan, Simulation, report, run_plan};
+use dapple_sim::{Outcome, Plan, explain, run_drawn, run_plan};
 use scenarios::{ALL, Scenario};
 
 use kept::Kept;
@@ -57,11 +57,12 @@ fn main() -> ExitCode {
     let began = Instant::now();
     let mut failed = 0;
     for scenario in ALL.iter().filter(wanted) {
-        failed += match &asked.plan {
-            Some(plan) => replay(scenario, plan, asked.first.unwrap_or(1)),
-            None if asked.timeline.is_some() => draw(scenario, &asked),
-            None if asked.bugs => find_bugs(scenario, asked.seeds.unwrap_or(SEEDS)),
-            None => run(scenario, &asked, began, &mut kept),
+        let first = asked.first.unwrap_or(1);
+        failed += match (&asked.plan, &asked.timeline) {
+            (Some(plan), _) => replay(scenario, plan, first),
+            (None, Some(file)) => draw(scenario, first, file),
+            (None, None) if asked.bugs => find_bugs(scenario, asked.seeds.unwrap_or(SEEDS)),
+            (None, None) => run(scenario, &asked, began, &mut kept),
         };
     }
     if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE }
@@ -84,9 +85,7 @@ fn run(scenario: &Scenario, asked: &Asked, began: Instant, kept: &mut Kept) -> u
     });
     let first = asked.first.unwrap_or(1);
     let seeds_max = asked.seeds.unwrap_or(if share.is_some() { u64::MAX } else { SEEDS });
-    // The last seed there is may be among them.
-    let last = first.saturating_add(seeds_max.saturating_sub(1));
-    let seeds = (first..=last).take(if seeds_max == 0 { 0 } else { usize::MAX });
+    let seeds = (first..=u64::MAX).take(usize::try_from(seeds_max).unwrap_or(usize::MAX));
     let seeds = seeds.take_while(|_| share.is_none_or(|share| start.elapsed() < share));
     each(seeds, scenario, |outcome| {
         if count.take(scenario, outcome, asked.hash) {
@@ -120,8 +119,7 @@ impl Count {
         if outcome.failure.is_some() && !self.failing.contains(&seed) {
             self.failing.push(seed);
             if self.failing.len() == 1 {
-                let report = report(scenario.name, outcome, &scenario.setup);
-                let told = report.rsplit_once("\nagain by: ").map_or(&*report, |(told, _)| told);
+                let told = explain(scenario.name, outcome, &scenario.setup);
                 println!("{told}\nagain by: cargo xtask sim {} --seeds 1 --seed {seed}", scenario.name);
             }
         }
@@ -160,24 +158,17 @@ fn replay(scenario: &Scenario, plan: &Plan, seed: u64) -> u64 {
 }
 
 /// Runs one seed, and writes its time line; returns 1 if it failed, or the file could not be written.
-fn draw(scenario: &Scenario, asked: &Asked) -> u64 {
-    let file = asked.timeline.as_deref().unwrap_or("timeline.json".as_ref());
-    let mut sim = Simulation::new(asked.first.unwrap_or(1));
-    sim.timeline();
-    (scenario.setup)(&mut sim);
-    let outcome = sim.run();
+fn draw(scenario: &Scenario, seed: u64, file: &Path) -> u64 {
+    let outcome = run_drawn(seed, &scenario.setup);
     println!("{}: {outcome}", scenario.name);
-    let created = std::fs::File::create(file);
-    match created.and_then(|created| outcome.write_timeline(std::io::BufWriter::new(created))) {
-        Ok(()) => {
-            println!("its time line is in {}: open it at ui.perfetto.dev", file.display());
-            outcome.failure.is_some().into()
-        }
+    match outcome.save_timeline(file) {
+        Ok(()) => println!("its time line is in {}: open it at ui.perfetto.dev", file.display()),
         Err(error) => {
             eprintln!("sim: cannot write {}: {error}", file.display());
-            1
+            return 1;
         }
     }
+    outcome.failure.is_some().into()
 }
 
 /// Says for each bug how many seeds it took to find it; returns how many were not found.
@@ -235,27 +226,33 @@ fn parse(mut args: impl Iterator<Item = String>) -> Result<Asked, String> {
             }
         }
     }
-    if asked.plan.is_some() && asked.names.len() != 1 {
-        return Err("--plan needs the name of one scenario: a plan names its hosts".to_owned());
+    match unfit(&asked) {
+        Some(why) => Err(why),
+        None => Ok(asked),
     }
-    if asked.timeline.is_some()
-        && (asked.names.len() != 1 || asked.first.is_none() || asked.plan.is_some() || asked.bugs)
-    {
-        return Err("--timeline draws one seed of one scenario: name the scenario, and give --seed".to_owned());
+}
+
+/// Why these flags do not go together, or lack something.
+fn unfit(asked: &Asked) -> Option<String> {
+    let (is_one, is_plan) = (asked.names.len() == 1, asked.plan.is_some());
+    if is_plan && !is_one {
+        return Some("--plan needs the name of one scenario: a plan names its hosts".to_owned());
     }
-    let given = [("--seeds", asked.seeds.is_some()), ("--minutes", asked.minutes.is_some()), ("--hash", asked.hash)];
-    let mut given = given.iter().filter(|(_, is_given)| *is_given).map(|(flag, _)| *flag);
-    let idle = match (&asked.plan, asked.bugs) {
-        (Some(_), true) => {
-            return Err("--plan runs one plan, and --bugs looks for mistakes: give one of them".to_owned());
-        }
-        (Some(_), false) => given.rfind(|flag| *flag != "--hash").map(|flag| (flag, "--plan, which runs one seed")),
-        (None, true) => {
-            given.rfind(|flag| *flag != "--seeds").map(|flag| (flag, "--bugs, where --seeds says how many to try"))
-        }
-        (None, false) => None,
-    };
-    idle.map_or(Ok(asked), |(flag, with)| Err(format!("{flag} does not go with {with}")))
+    if asked.timeline.is_some() && (!is_one || asked.first.is_none() || is_plan || asked.bugs) {
+        return Some("--timeline draws one seed of one scenario: name the scenario, and give --seed".to_owned());
+    }
+    if is_plan && asked.bugs {
+        return Some("--plan runs one plan, and --bugs looks for mistakes: give one of them".to_owned());
+    }
+    let (seeds, minutes) = (asked.seeds.is_some(), asked.minutes.is_some());
+    let idle = [
+        (is_plan && seeds, "--seeds", "--plan, which runs one seed"),
+        (is_plan && minutes, "--minutes", "--plan, which runs one seed"),
+        (asked.bugs && minutes, "--minutes", "--bugs, where --seeds says how many to try"),
+        (asked.bugs && asked.hash, "--hash", "--bugs, where --seeds says how many to try"),
+    ];
+    let (_, flag, with) = idle.into_iter().find(|(is_idle, ..)| *is_idle)?;
+    Some(format!("{flag} does not go with {with}"))
 }
 
 /// How many seeds of each scenario run, if no flag says it.
