@@ -98,3 +98,32 @@ const RECENT: usize = 64;
 const PAUSE_MAX: Duration = Duration::from_micros(20);
 /// Bounds the memory; a browser cannot show more anyway.
 const ENTRIES_MAX: usize = 200_000;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn beyond_its_limit_it_counts_what_it_leaves_out() {
+        let mut timeline = Timeline::default();
+        timeline.host("a");
+        for second in 1..=ENTRIES_MAX as u64 + 7 {
+            timeline.step(0, 0, Duration::from_micros(1), Duration::from_secs(second));
+        }
+        timeline.note(Duration::from_secs(9), "too late".to_owned());
+        assert_eq!((timeline.steps.len(), timeline.notes.len(), timeline.lost), (ENTRIES_MAX, 0, 8));
+        let mut file = Vec::new();
+        timeline.write(&Plan::default(), None, &mut file).unwrap();
+        assert!(String::from_utf8_lossy(&file).contains("8 later entries are left out"));
+    }
+
+    #[test]
+    fn steps_without_a_pause_are_one_stretch() {
+        let (us, mut timeline) = (Duration::from_micros, Timeline::default());
+        for (worker, now) in [(0, 10), (1, 11), (0, 12), (0, 40)] {
+            timeline.step(0, worker, us(1), us(now));
+        }
+        let stretches: Vec<_> = timeline.steps.iter().map(|one| (one.worker, one.from, one.until, one.steps)).collect();
+        assert_eq!(stretches, [(0, us(9), us(12), 2), (1, us(10), us(11), 1), (0, us(39), us(40), 1)]);
+    }
+}

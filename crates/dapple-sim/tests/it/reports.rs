@@ -147,4 +147,6 @@ fn a_time_line_has_hosts_faults_and_messages_and_changes_nothing() {
         assert!(lines.iter().any(|line| line["pid"] == process["pid"] && line["ph"] == "X"), "{host} has run");
     }
     assert!(text(&plain).iter().all(|line| line["ph"] != "i"), "nothing was kept");
+    let full = plain.save_timeline("/dev/full".as_ref()).expect_err("a short file does not get lost in a buffer");
+    assert_eq!(full.kind(), std::io::ErrorKind::StorageFull);
 }
