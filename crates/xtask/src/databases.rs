@@ -1,5 +1,5 @@
 //! `cargo xtask databases`: sqlx with a real PostgreSQL and redis with a real redis-server, in
-//! Dapple's tasks.
+//! Dapple's tasks. Also installs the other programs that the tests start.
 
 use crate::apt;
 use crate::workspace::cargo;

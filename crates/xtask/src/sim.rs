@@ -20,7 +20,8 @@ fail, the last events, and the command that runs it again. Without names it runs
   --plan FILE   runs one seed with the faults of this file in place of its own, and shows the last events. The file has lines as a
                 report shows them: `at 1s, for 20ms: server crashes`
   --timeline FILE
-                writes what happens in one seed, named by --seed, as a time line for ui.perfetto.dev: hosts and their workers, faults, messages
+                writes what happens in one seed, named by --seed, as a time line for ui.perfetto.dev: hosts and their workers, faults,
+                messages
   --kept FILE   the seeds that failed, a line `SCENARIO SEED` each. They run first the next time, unless --seed or --hash is given, and a
                 seed that does not fail any more is removed [default: target/failing-seeds]
   --bugs        runs each scenario with one deliberate mistake after the other, and says which seed finds it

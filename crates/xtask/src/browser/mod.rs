@@ -44,36 +44,18 @@ fn load_all(chromium: &Chromium) -> Result<bool, String> {
     let folder = workspace.target.join(format!("browser-{}", std::process::id()));
     let site = folder.join("site");
     page::write(&site).map_err(|error| format!("cannot write {}: {error}", site.display()))?;
+    let by_way = WAYS.iter().map(|way| (way.name, load(chromium, &dapple, &folder, way)));
+    type Check = fn(&Chromium, &Path, &Path) -> Result<String, String>;
+    let others: [(&str, Check); 3] = [("TCP in user space", load_over_own_tcp), ("insight", show), ("files", list)];
+    let others = others.iter().map(|(name, check)| (*name, check(chromium, &dapple, &folder)));
     let mut all_good = true;
-    for way in WAYS {
-        let outcome = load(chromium, &dapple, &folder, way);
+    for (name, outcome) in by_way.chain(others) {
         match outcome {
-            Ok(said) => println!("browser: {}: {said}", way.name),
+            Ok(said) => println!("browser: {name}: {said}"),
             Err(problem) => {
                 all_good = false;
-                println!("browser: {} FAILED: {problem}", way.name);
+                println!("browser: {name} FAILED: {problem}");
             }
-        }
-    }
-    match load_over_own_tcp(chromium, &dapple, &folder) {
-        Ok(said) => println!("browser: TCP in user space: {said}"),
-        Err(problem) => {
-            all_good = false;
-            println!("browser: TCP in user space FAILED: {problem}");
-        }
-    }
-    match show(chromium, &dapple, &folder) {
-        Ok(said) => println!("browser: insight: {said}"),
-        Err(problem) => {
-            all_good = false;
-            println!("browser: insight FAILED: {problem}");
-        }
-    }
-    match list(chromium, &dapple, &folder) {
-        Ok(said) => println!("browser: files: {said}"),
-        Err(problem) => {
-            all_good = false;
-            println!("browser: files FAILED: {problem}");
         }
     }
     let _ = std::fs::remove_dir_all(&folder);

@@ -1,4 +1,5 @@
-//! Clocks, randomness and the number of processors, for the library crates: through `dapple_sched::environment` only, so that a simulation decides both.
+//! Clocks, randomness and the number of processors, for the library crates: through `dapple_sched::environment` only, so that a
+//! simulation decides them.
 
 use super::Finding;
 use super::source::Source;
