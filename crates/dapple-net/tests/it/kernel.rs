@@ -4,7 +4,7 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{
     Shutdown, SocketAddr, TcpListener as KernelListener, TcpStream as KernelStream, UdpSocket as KernelSocket,
 };
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -176,40 +176,20 @@ const BULK: usize = 10 << 20;
 /// so that what is still on the way does not count.
 pub(crate) fn iperf3_measures_a_relay(start: Start) {
     let program = std::env::var_os("IPERF3").unwrap_or_else(|| "iperf3".into());
-    let (runtime, network) = start(1);
-    let server =
-        Command::new(&program).args(["--server", "--one-off", "--bind", "10.7.0.2"]).stdout(Stdio::null()).spawn();
-    let Ok(first) = server else {
+    if Command::new(&program).arg("--version").output().is_err() {
         println!("iperf3_measures_a_relay: SKIPPED, it needs the program iperf3");
         return;
-    };
-    let mut servers = vec![first];
+    }
+    let (runtime, network) = start(1);
     let (listener, _) = listen(&runtime, "10.7.0.1:5201");
     drop(runtime.handle().spawn(async move {
-        loop {
-            let (near, _) = listener.accept().await.unwrap();
-            drop(dapple_sched::spawn(async move {
-                // The server of iperf3 may still be starting.
-                let far = loop {
-                    match TcpStream::connect("10.7.0.2:5201").await {
-                        Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
-                            sleep(Duration::from_millis(20)).await
-                        }
-                        connected => break connected.unwrap(),
-                    }
-                };
-                let (near, far) = (Arc::new(near), Arc::new(far));
-                let back = dapple_sched::spawn(relay(far.clone(), near.clone()));
-                relay(near, far).await;
-                let _ = back.await;
-            }));
+        while let Ok((near, _)) = listener.accept().await {
+            drop(dapple_sched::spawn(relay_to_iperf3(near)));
         }
     }));
     for direction in [&[][..], &["--reverse"]] {
-        if direction.contains(&"--reverse") {
-            let args = ["--server", "--one-off", "--bind", "10.7.0.2"];
-            servers.push(Command::new(&program).args(args).stdout(Stdio::null()).spawn().unwrap());
-        }
+        let args = ["--server", "--one-off", "--bind", "10.7.0.2"];
+        let mut server = Ended(Command::new(&program).args(args).stdout(Stdio::null()).spawn().unwrap());
         let args = ["--client", "10.7.0.1", "--bytes", "50M", "--json"];
         let run = Command::new(&program).args(args).args(direction).output().unwrap();
         let text = String::from_utf8_lossy(&run.stdout);
@@ -217,11 +197,33 @@ pub(crate) fn iperf3_measures_a_relay(start: Start) {
         let received = text.split_once("\"sum_received\"").and_then(|(_, sum)| sum.split_once("\"bytes\":"));
         let received = received.and_then(|(_, bytes)| bytes.split(',').next()?.trim().parse::<u64>().ok());
         assert!(received.is_some_and(|bytes| bytes >= 25 << 20), "{text}");
-    }
-    for mut server in servers {
-        assert!(server.wait().unwrap().success());
+        assert!(server.0.wait().unwrap().success());
     }
     assert_eq!(network.stats().broken, 0, "{network:?}");
+}
+
+/// A program that does not outlive the test.
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Passes on both directions between a connection and iperf3's server, which may still be starting.
+async fn relay_to_iperf3(near: TcpStream) {
+    let far = loop {
+        match TcpStream::connect("10.7.0.2:5201").await {
+            Err(error) if error.kind() == ErrorKind::ConnectionRefused => sleep(Duration::from_millis(20)).await,
+            connected => break connected.unwrap(),
+        }
+    };
+    let (near, far) = (Arc::new(near), Arc::new(far));
+    let back = dapple_sched::spawn(relay(far.clone(), near.clone()));
+    relay(near, far).await;
+    let _ = back.await;
 }
 
 /// Passes on what comes, and its end.
