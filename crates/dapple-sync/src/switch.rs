@@ -1,7 +1,17 @@
 //! The switch between std's locks and thread-locals and shuttle's: the models in `tests/shuttle`
 //! run the shipped code with the latter. `sync::permits` switches the parts of tokio that slots
-//! use. Groups use tokio's notify and semaphore unchanged; for a model each of their operations is
-//! one step, because they call wakers after their own locks.
+//! use. Groups and `sync::watch` use tokio's notify and semaphore unchanged; for a model each of their
+//! operations is one step, because they call wakers after their own locks.
+
+#[cfg(dapple_shuttle)]
+pub(crate) use shuttle::sync::atomic::AtomicUsize;
+#[cfg(not(dapple_shuttle))]
+pub(crate) use std::sync::atomic::AtomicUsize;
+
+#[cfg(dapple_shuttle)]
+pub(crate) use shuttle::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+#[cfg(not(dapple_shuttle))]
+pub(crate) use std::sync::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 #[cfg(dapple_shuttle)]
 pub(crate) use shuttle::sync::{Mutex, MutexGuard};

@@ -7,12 +7,13 @@
 use std::fmt;
 use std::ops::Deref;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 
 use tokio::sync::Notify;
 
 use super::wrapped::hosted;
+use crate::switch::{AtomicUsize, RwLock, RwLockReadGuard, RwLockWriteGuard};
 
 /// The errors of a [`channel`].
 pub mod error {

@@ -1,4 +1,4 @@
-//! Limits, slots and groups under random schedules.
+//! Limits, slots, groups and `watch` under random schedules.
 //!
 //! `RUSTFLAGS="--cfg dapple_shuttle" cargo test -p dapple-sync --release --test shuttle`
 //!
@@ -14,3 +14,4 @@ mod slot;
 #[allow(dead_code, reason = "these tests use a part of it")]
 #[path = "../../../dapple-sched/tests/shuttle/support.rs"]
 mod support;
+mod watch;
